@@ -84,12 +84,16 @@ func (f *fileIO) readAhead(q *Request, seg *segment, missing func(from, to int64
 	}
 }
 
+// fetch and willNeed keep the descriptor, not the request: what is asked for behind it may
+// go on when it has ended, and its caller uses that memory for the next one.
 func (f *fileIO) fetch(q *Request) func(off, n int64) error {
-	return func(off, n int64) error { return f.sys.Fetch(q.Buffered, off, n) }
+	fd := q.Buffered
+	return func(off, n int64) error { return f.sys.Fetch(fd, off, n) }
 }
 
 func (f *fileIO) willNeed(q *Request) func(off, n int64) error {
-	return func(off, n int64) error { return f.sys.WillNeed(q.Buffered, off, n) }
+	fd := q.Buffered
+	return func(off, n int64) error { return f.sys.WillNeed(fd, off, n) }
 }
 
 // observe records a chunk of n bytes that was read, if any of it came from storage.
