@@ -104,9 +104,9 @@ func (p *pipeline) close() error {
 func (p *pipeline) start(s *slot) {
 	s.write = s.batch.reqs[s.segments[0].req].Write
 	s.bytes, s.queued = 0, false
-	if !s.write && !p.readWindow(s) {
-		began := time.Now()
-		p.trace.begin()
+	began := time.Now()
+	p.trace.begin()
+	if !s.write && !p.readWindow(s) { // which may have waited for the disk all the same
 		p.read(s)
 		n := s.filled()
 		p.trace.end(trace.Read, s.fileOff(), n)

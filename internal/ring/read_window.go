@@ -75,7 +75,6 @@ func (p *pipeline) readWindow(s *slot) bool {
 		return false
 	}
 	defer p.windows.leave()
-	p.trace.begin()
 	p.files.readWindow(q, seg)
 	p.trace.end(trace.Read, s.fileOff(), seg.got)
 	return seg.sent

@@ -166,6 +166,12 @@ func TestWindowReads(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWindowFixture(t, smallRing, n)
 			w.ring.windows.threads.Store(others)
+			if others == idleReaders-1 { // two threads must meet
+				w.files.inWindow = func(int64, int) (int, error) {
+					time.Sleep(100 * time.Microsecond)
+					return whole, nil
+				}
+			}
 			rnd := rand.New(rand.NewPCG(41, 1))
 			var windows, copies int64 // of reads that end in the file: the cache lacks what is behind
 			for range 40 {
@@ -405,5 +411,41 @@ func TestWindowAllocates(t *testing.T) {
 		}
 	}); allocs > 0 {
 		t.Errorf("%v allocations", allocs)
+	}
+}
+
+// slowFetches take their time, and nothing is cached.
+type slowFetches struct{ windowFiles }
+
+func (f *slowFetches) Residency(_ int, _, n int64) (storage.Residency, error) {
+	return storage.Residency{Pages: n / page}, nil
+}
+
+func (f *slowFetches) Fetch(int, int64, int64) error {
+	time.Sleep(20 * time.Millisecond)
+	return nil
+}
+
+// TestWindowColdRate checks that the time of reading what the page cache lacks counts in the
+// rates of reads, whether the request has a window or not.
+func TestWindowColdRate(t *testing.T) {
+	const n = 16 << 20
+	for _, window := range []bool{false, true} {
+		dev := openGPU(t)
+		file, mem := newFile(t, noise(41, n)), newWindowed(t, dev, n)
+		r := openRing(t, dev, Config{Workers: 1, sys: &slowFetches{windowFiles{mem: mem.mem}}})
+		q := mem.read(file, 0, 0, n)
+		q.Cache = file.plainly(1 << 40)
+		if !window {
+			q.Window = nil
+		}
+		for range 4 {
+			if res, err := run1(r, q); err != nil || res.HostBytes != n {
+				t.Fatalf("%+v, %v", res, err)
+			}
+		}
+		if rate := r.sched.readRate.Get(firstRate); rate > 1e9 {
+			t.Errorf("window %v: %.1f GB/s", window, rate/1e9)
+		}
 	}
 }
