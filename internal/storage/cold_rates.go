@@ -171,8 +171,24 @@ type comparison struct {
 	begun  int64     // bytes of its reads
 	around int64     // bytes of those that have ended
 	all    span      // of these, and of what was filled meanwhile
+	sure   span      // all, when the last of its reads ended
+	last   time.Time // one of its reads began or ended
 	first  time.Time // the first of them ended
 	until  time.Time // zero before it is over
+}
+
+const (
+	// pauseLen is how long none of a comparison's reads may be on its way: then its reader
+	// has stopped, and what is filled until another one goes on with it says nothing.
+	pauseLen = 100 * time.Millisecond
+	// lostLen is the same if some have begun but did not end, as reads that fail.
+	lostLen = time.Second
+)
+
+// pausedLocked reports whether the readers had stopped at a time.
+func (c *comparison) pausedLocked(at time.Time) bool {
+	since := at.Sub(c.last)
+	return since > lostLen || since > pauseLen && c.around >= c.begun
 }
 
 // mostCompared is how many bytes of a comparison may begin. The storage must not become
@@ -195,10 +211,11 @@ func (c *comparison) begin(n int64, now time.Time) bool {
 	if !c.roomLocked() {
 		return false
 	}
-	if c.begun == 0 {
-		c.from = now
+	if c.begun == 0 || c.pausedLocked(now) {
+		c.from, c.all = now, c.sure
 	}
 	c.begun += n
+	c.last = latest(c.last, now)
 	return true
 }
 
@@ -216,12 +233,15 @@ func (c *comparison) observe(p Path, n int64, began, ended time.Time, most time.
 		return false, 0
 	case over:
 		return p == Fill && began.Before(c.until), 0
+	case p == Fill && c.pausedLocked(began):
+		return false, 0
 	}
 	c.all.add(since(c.from, n, began, ended), latest(c.from, began), ended)
 	if p == Fill {
 		return true, 0
 	}
 	c.around += n
+	c.sure, c.last = c.all, latest(c.last, ended)
 	if c.first.IsZero() {
 		c.first = ended
 	}

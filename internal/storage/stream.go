@@ -188,10 +188,11 @@ func (s *Stream) Defer(r Range) {
 	s.anyDeferred.Store(true)
 }
 
-// Deferred returns those ranges, once, when all reads of the measurement have begun and
-// the rest of the stream fills the cache: later reads must find these there, too.
+// Deferred returns those ranges, once, when all reads of the measurement have begun, or none
+// of this stream can follow, and the rest of it fills the cache: later reads must find these
+// there, too.
 func (s *Stream) Deferred() (rs []Range) {
-	if !s.anyDeferred.Load() || s.rates.measuring() && !s.pass.over() {
+	if !s.anyDeferred.Load() || s.rates.measuring() && !s.pass.over() && s.length()-s.read.Load() >= measureLeft {
 		return nil
 	}
 	s.deferredMu.Lock()
