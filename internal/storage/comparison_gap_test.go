@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/culvert-io/culvert/route"
 )
 
 // TestComparisonThatStops: a reader may stop in the middle of a comparison, because little of
@@ -64,5 +66,9 @@ func TestDeferredNearTheEnd(t *testing.T) {
 	s.Count(4 * mib)
 	if s.Measure(4*mib, begin) || len(s.Deferred()) != 1 {
 		t.Error("measures near the end, or does not fetch what it has measured")
+	}
+	s.Defer(Range{0, 4 * mib})
+	if s.SetMode(route.CacheAvoid, 0); s.Deferred() != nil {
+		t.Error("fetches although the cache is to be spared by now")
 	}
 }

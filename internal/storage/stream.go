@@ -199,6 +199,9 @@ func (s *Stream) Deferred() (rs []Range) {
 	defer s.deferredMu.Unlock()
 	rs, s.deferred = s.deferred, nil
 	s.anyDeferred.Store(false)
+	if s.FillsNothing() { // by now
+		return nil
+	}
 	return rs
 }
 
