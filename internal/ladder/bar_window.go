@@ -18,9 +18,10 @@ import (
 var knownWindows = map[string]bool{"NVIDIA H200": true}
 
 // allowsWindows reports whether the ring may read parts of an op through BAR1, if it gets
-// the op: not where a route is required, or BAR1 is not in the plan.
+// the op: not where a route is required, or BAR1 is not in the plan. For ops that a stream
+// waits for it was not measured.
 func (p *Plan) allowsWindows(op *Op) bool {
-	if op.Mem.Len <= crossoverHigh || op.Dir != route.Read || op.Buf == nil || p.strict {
+	if op.Mem.Len <= crossoverHigh || op.Dir != route.Read || op.Buf == nil || op.InStream || p.strict {
 		return false
 	}
 	return slices.ContainsFunc(p.routes, func(r Route) bool { _, ok := r.(*barRoute); return ok })

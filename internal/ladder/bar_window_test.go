@@ -126,22 +126,24 @@ func TestNoWindows(t *testing.T) {
 	}
 	all := w.ladder.Plan(w.src)
 	for name, c := range map[string]struct {
-		plan *Plan
-		n    uint64
-		buf  Registration
-		used bool
+		plan   *Plan
+		n      uint64
+		buf    Registration
+		stream bool
+		used   bool
 	}{
-		"usual":             {w.plan, 2 << 20, always{}, true},
-		"larger than 1 MiB": {w.plan, crossoverHigh + 1, always{}, true},
-		"1 MiB":             {w.plan, crossoverHigh, always{}, false},
-		"not registered":    {w.plan, 2 << 20, nil, false},
-		"ring required":     {required(w.plan.Only(route.Ring)), 2 << 20, always{}, false},
-		"ring or better":    {required(w.plan.AtLeast(route.Ring)), 2 << 20, always{}, false},
-		"staged routes":     {all.Staged("a test", ""), 2 << 20, always{}, false},
-		"without bar":       {all.keep(route.Ring), 2 << 20, always{}, false},
+		"usual":             {w.plan, 2 << 20, always{}, false, true},
+		"larger than 1 MiB": {w.plan, crossoverHigh + 1, always{}, false, true},
+		"1 MiB":             {w.plan, crossoverHigh, always{}, false, false},
+		"not registered":    {w.plan, 2 << 20, nil, false, false},
+		"a stream waits":    {w.plan, 2 << 20, always{}, true, false},
+		"ring required":     {required(w.plan.Only(route.Ring)), 2 << 20, always{}, false, false},
+		"ring or better":    {required(w.plan.AtLeast(route.Ring)), 2 << 20, always{}, false, false},
+		"staged routes":     {all.Staged("a test", ""), 2 << 20, always{}, false, false},
+		"without bar":       {all.keep(route.Ring), 2 << 20, always{}, false, false},
 	} {
 		o, res := w.op(c.n), make([]route.Receipt, 1)
-		o.Buf = c.buf
+		o.Buf, o.InStream = c.buf, c.stream
 		// By the ring, whatever BAR1 alone would accept.
 		p := *c.plan
 		p.traits = append([]Traits(nil), p.traits...)
