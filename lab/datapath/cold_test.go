@@ -177,7 +177,7 @@ func TestMemoryPressure(t *testing.T) {
 		dropCache(name)
 		release := func() {}
 		if !fits {
-			release = occupy(t, storage.Available(os.DirFS("/"))-size)
+			release = occupyAllBut(t, size)
 		}
 		time.Sleep(1100 * time.Millisecond) // an answer about the memory is used for a second
 		h := w.register(name, os.O_RDONLY)
@@ -206,6 +206,26 @@ func TestMemoryPressure(t *testing.T) {
 			t.Fatal(err)
 		}
 		release()
+	}
+}
+
+// occupyAllBut uses memory until it is released, so that no more than so many bytes are
+// available. What was freed a moment ago may become available late.
+func occupyAllBut(t *testing.T, rest int64) (release func()) {
+	t.Helper()
+	var all []func()
+	for {
+		left := storage.Available(os.DirFS("/")) - rest
+		if left <= 0 {
+			break
+		}
+		all = append(all, occupy(t, left))
+		time.Sleep(100 * time.Millisecond)
+	}
+	return func() {
+		for _, release := range all {
+			release()
+		}
 	}
 }
 
