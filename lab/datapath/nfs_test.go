@@ -64,8 +64,12 @@ func TestNFS(t *testing.T) {
 	if use := read(t, 0); use.Hit != 0 || use.Bypassed != 0 || cached(t, name) != size {
 		t.Errorf("the first pass: %+v, and %d bytes are cached", use, cached(t, name))
 	}
-	if use := read(t, 0); use.Hit != size {
-		t.Errorf("the second pass: %+v", use)
+	use := read(t, 0)
+	for pass := 3; pass < 5 && use.Hit != size; pass++ {
+		use = read(t, 0) // the client may drop the pages of a file that has just changed once more
+	}
+	if use.Hit != size {
+		t.Errorf("the next passes: %+v", use)
 	}
 	if use := read(t, unix.O_DIRECT); use.Hit != size {
 		t.Errorf("cached, with O_DIRECT: %+v", use)
