@@ -35,9 +35,9 @@ func TestComparisonThatStops(t *testing.T) {
 	}
 }
 
-// TestFillingSlowsWhileNobodyCompares: the rate of filling follows, also if a reader has
-// stopped in the middle of a comparison.
-func TestFillingSlowsWhileNobodyCompares(t *testing.T) {
+// TestFillRateAfterStoppedComparison: a reader stops in the middle of a comparison. Filling
+// that is slower afterwards lowers the rate of filling.
+func TestFillRateAfterStoppedComparison(t *testing.T) {
 	s := filling()
 	s.Measure(4*mib, begin)
 	s.Observe(Around, 4*mib, begin, begin.Add(1))
