@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -234,19 +233,11 @@ func TestSharedReadsTogether(t *testing.T) {
 	w := newSharedFixture(t)
 	w.plan.traits[0].Share = Share{From: barLimit.From, Least: 3, Most: 5}
 	const callers, n = 8, 96 << 10
-	var wg sync.WaitGroup
-	for i := range uint64(callers) {
-		wg.Go(func() {
-			for range 20 {
-				o, res := w.op(0), make([]route.Receipt, 1)
-				o.Mem, o.Off = w.mem.Slice(i*n, n), int64(i*n)
-				if err := w.plan.Run(context.Background(), []Op{o}, res); err != nil || res[0].Bytes != n || res[0].By[route.Bar]+res[0].By[route.Ring] != n {
-					t.Errorf("%v, %v", &res[0], err)
-				}
-			}
-		})
-	}
-	wg.Wait()
+	readTogether(t, w.plan, callers, 20, func(i uint64) Op {
+		o := w.op(0)
+		o.Mem, o.Off = w.mem.Slice(i*n, n), int64(i*n)
+		return o
+	})
 	got := make([]byte, callers*n)
 	if err := w.device.CopyOut(got, w.mem.Base); err != nil || !bytes.Equal(got, w.data[:callers*n]) {
 		t.Errorf("wrong bytes, %v", err)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"sync"
 	"testing"
 
 	"github.com/culvert-io/culvert/gpu"
@@ -209,22 +208,14 @@ func TestWindowFreed(t *testing.T) {
 func TestWindowsTogether(t *testing.T) {
 	w := newWindowFixture(t)
 	const callers, n = 4, 1<<20 + 300_000
-	var wg sync.WaitGroup
-	for i := range uint64(callers) {
-		wg.Go(func() {
-			for range 10 {
-				o, res := w.op(0), make([]route.Receipt, 1)
-				o.Mem, o.Off = w.mem.Slice(i*n, n), int64(i*n)
-				if i%2 == 1 {
-					o.Buf = nil
-				}
-				if err := w.plan.Run(context.Background(), []Op{o}, res); err != nil || res[0].Bytes != n || res[0].By[route.Bar]+res[0].By[route.Ring] != n {
-					t.Errorf("%v, %v", &res[0], err)
-				}
-			}
-		})
-	}
-	wg.Wait()
+	readTogether(t, w.plan, callers, 10, func(i uint64) Op {
+		o := w.op(0)
+		o.Mem, o.Off = w.mem.Slice(i*n, n), int64(i*n)
+		if i%2 == 1 {
+			o.Buf = nil
+		}
+		return o
+	})
 	got := make([]byte, callers*n)
 	if err := w.device.CopyOut(got, w.mem.Base); err != nil || !bytes.Equal(got, w.data[:callers*n]) {
 		t.Errorf("wrong bytes, %v", err)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -210,4 +211,23 @@ func (freedBuffer) CheckAllocatedCached(gpu.Span, time.Duration) error { return 
 func adoptFD(t *testing.T, fd int) *storage.File {
 	t.Helper()
 	return adoptPath(t, "/proc/self/fd/"+strconv.Itoa(fd))
+}
+
+// readTogether has callers read at the same time, each its own op several times. BAR1 and
+// the ring together must move all of each.
+func readTogether(t *testing.T, p *Plan, callers, times int, op func(caller uint64) Op) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for i := range uint64(callers) {
+		wg.Go(func() {
+			for range times {
+				o, res := op(i), make([]route.Receipt, 1)
+				err := p.Run(context.Background(), []Op{o}, res)
+				if r, n := &res[0], int64(o.Mem.Len); err != nil || r.Bytes != n || r.By[route.Bar]+r.By[route.Ring] != n {
+					t.Errorf("%v, %v", r, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
